@@ -53,7 +53,7 @@ lost_time           elapsed over [a, b] minus the new steps in it x d0
 lost_gpu_hours      lost_time x the GPUs allocated at each moment (those of the latest life that was born)
 lost_cost           lost_gpu_hours x the inventory's price
 throughput_during   throughput over [t0, t1] as a share of the baseline's, the lowest over the held faults; give or take
-                    the baseline's noise over spans of that length
+                    the baseline's noise over spans of that length, as a share of it
 window_goodput      new steps x d0 / elapsed over [a, b], at most 1. Not comparable with a whole job's goodput or ETTR
 ==================  ================================================================================================
 

@@ -50,7 +50,7 @@ def test_a_capped_gpu_is_felt_as_stated_and_gone(lab, run):
 @pytest.mark.row("L13", "L26")
 def test_a_cap_above_the_draw_is_void(lab, run):
     """650 W, and the GPU draws 620: the cap is there, and nothing was harmed by it."""
-    text, count = re.subn("share_of_default: 45%, hold: 15s", "watts: 650, hold: 5s", EXPERIMENT.read_text())
+    text, count = re.subn("share_of_default: 45%, hold: 20s", "watts: 650, hold: 5s", EXPERIMENT.read_text())
     assert count == 1
     code, summary, said = run(text)
 

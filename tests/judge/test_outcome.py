@@ -146,7 +146,7 @@ def test_a_fault_that_ended_with_the_watch_has_no_settle_time_to_speak_of():
 
 
 def noisy_run():
-    """Steps of 0.7 s and 1.3 s, thirty of each in turn: windows that scatter by more than the band of 10 %, and no drift."""
+    """Steps of 0.9 s and 1.1 s, thirty of each in turn: windows that scatter by more than the band of 10 %, and no drift."""
     t, samples = 0.0, []
     for step in range(700):
         samples.append(Sample(at(t), step, "a"))
@@ -163,6 +163,17 @@ def test_a_band_that_noise_widened_is_said_and_the_noise_is_in_the_figures():
     during = found.quantities["throughput_during"].value
     assert during.lo < 1 < during.hi
     assert during.hi - during.lo >= found.baseline.noise
+
+
+def test_noise_is_a_share_of_what_was_measured():
+    """Half the pace is known as well as the whole one: to a share of itself."""
+    samples = [replace(one, t=at(max(one.t.mid, 2 * one.t.mid - 600))) for one in noisy_run()]
+    whole = verdict(noisy_run(), injections=[injection(600.4, 660.4)], baseline=(0.0, 600.0), watched=700.0)
+    half = verdict(samples, injections=[injection(600.4, 660.4)], baseline=(0.0, 600.0), watched=790.0)
+
+    of_whole, of_half = (each.quantities["throughput_during"].value for each in (whole, half))
+    assert 0.5 < of_half.mid < 0.6
+    assert (of_half.hi - of_half.lo) / of_half.mid == pytest.approx((of_whole.hi - of_whole.lo) / of_whole.mid)
 
 
 @pytest.mark.row("L14", "L28")
