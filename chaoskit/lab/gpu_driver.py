@@ -10,9 +10,8 @@ state folder's `clients`, is moved into a cgroup of its own below the one it sta
 in short periods, so that steps are slowed evenly; what a busy machine kept from it in one period it may take in the
 next, where the kernel can do that (Linux 5.14), as it would else be slowed by more than its GPU. The share, 1 at the most
 and when nothing is said, stands in the client's file: whoever computes all the time takes less, so that a busy machine
-has it whenever it is due. Whoever
-started the client (the elastic agent of torchrun) stays outside. Nothing is polled: inotify tells of new clients and of
-changed limits, a pidfd of a client's death.
+has it whenever it is due. Whoever started the client (the elastic agent of torchrun) stays outside. Nothing is polled:
+inotify tells of new clients and of changed limits, a pidfd of a client's death.
 """
 
 import ctypes
