@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from judged import values
 from simulated_training import Training
@@ -34,8 +34,7 @@ shrugs = st.fixed_dictionaries({"after": share, "held": st.integers(3, 40)})
 plans = {"kill": kills, "stall": stalls, "slow": slows, "shrug": shrugs}
 deeds = st.one_of(*(st.tuples(st.just(name), how) for name, how in plans.items()))
 courses = st.tuples(st.floats(0.05, 3.0), st.lists(st.tuples(deeds, st.integers(45, 70)), min_size=1, max_size=4))
-BUSY = [HealthCheck.too_slow]  # a machine that does other work too
-common = settings(max_examples=60, deadline=None, suppress_health_check=BUSY)
+common = settings(max_examples=60)
 
 
 def trained(course):
@@ -188,7 +187,7 @@ def seen_by(timeline, now):
     )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=BUSY)
+@settings(max_examples=25)
 @given(courses, st.integers(5, 15))
 def test_once_settled_more_steady_steps_change_nothing(course, cuts):
     training = trained(course)

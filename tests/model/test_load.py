@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chaoskit.agent.contract import duration_of
@@ -166,7 +166,6 @@ def refusals(read, data):
 
 @pytest.mark.parametrize("read", [experiment_from, inventory_from])
 @given(data=st.one_of(FILE, st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_file_is_read_or_refused_with_positions(read, data):
     places = [(problem.line, problem.col) for problem in refusals(read, data)]
 
