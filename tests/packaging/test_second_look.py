@@ -29,7 +29,7 @@ def phase(tmp_path):
     )
 
     def phase(text, command="test"):
-        (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:randomly\nmarkers = slow: takes long\n")
+        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow: takes long\n")
         (tmp_path / "test_these.py").write_text(text)
         script = f"set -euo pipefail\nbin={Path(sys.executable).parent}\ncommand={command}\n{functions}\nphase 'not slow'"
         done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
