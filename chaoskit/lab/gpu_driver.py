@@ -29,7 +29,7 @@ PERIOD_US = 10_000
 """
 Length of a period of the quota. At the usual 100 ms a step would be fast or slow by where in the period it falls. Shorter
 ones are over before a virtual machine has its processor back: with both processors taken away for 8 ms at a time, a fifth of
-all time, a step of 120 ms was 12 % slower than on a quiet machine with 5 ms, and 3 % with 10 ms.
+all time, a step of 120 ms was 12 % slower than on a quiet machine with 5 ms, and 6 % with 10 ms.
 """
 
 QUOTA_MIN_US = 1_000
