@@ -6,8 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from properties import UNHURRIED
+from hypothesis import HealthCheck, settings
 
 from chaoskit.lab import control, nvml, requirements
 from chaoskit.lab.gpus import Gpus
@@ -18,8 +17,8 @@ GOLDEN = Path(__file__).parent / "golden"
 
 # Machines are shared and noisy: a slow example is no failure. The gate tries the same examples each time, so that no change is
 # refused for a defect that it has not made; `./dev prove` tries new ones.
-settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=UNHURRIED)
-settings.register_profile("new", deadline=None, print_blob=True, suppress_health_check=UNHURRIED)
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("new", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("CHAOSKIT_EXAMPLES", "same"))
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from properties import UNHURRIED
 from simulated import Kill, SimAgent, SimClock, SimTraining, Slow
 from simulated_cluster import Cluster, injection
 
@@ -857,7 +856,7 @@ def test_it_runs_outside_the_main_thread_too(cluster):
     assert got == [Outcome.PASSED]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, *UNHURRIED])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_whatever_the_schedule_and_the_losses_nothing_stays_harmed(tmp_path_factory, data):
     """Any overlap-free schedule, any cut, any signal: when `run_experiment` returns and leases are over, all is back."""

@@ -7,7 +7,6 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from properties import UNHURRIED
 
 from chaoskit.agent import netlink
 from chaoskit.agent.contract import CONTROL_PATH, Rail, Refusal, Site
@@ -520,7 +519,7 @@ ROUTES = st.lists(
 
 
 @pytest.mark.row("L6")
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, *UNHURRIED])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(routes=ROUTES, extra=st.sets(st.integers(10, 13), max_size=2))
 def test_any_set_of_routes_and_addresses_is_put_back_or_refused(routes, extra, host, bench):
     """Refused only where our route stands between equals; never put back otherwise than it was."""

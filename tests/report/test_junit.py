@@ -8,7 +8,6 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from properties import UNHURRIED
 
 from chaoskit.judge.verdict import BudgetState, Outcome
 from chaoskit.report import junit
@@ -125,7 +124,7 @@ def test_a_budget_that_comes_twice_gets_a_counter(results, tmp_path):
 
 
 @pytest.mark.row("S11")
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, *UNHURRIED])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.text(st.characters(codec=None), max_size=60))
 def test_no_text_breaks_the_file(results, tmp_path, raw):
     """Whatever a node, a file name or a title says, the file parses and its verdict stands."""
